@@ -116,6 +116,25 @@ ELSEWHERE = {
         "Trackers are named by store.trackers=[tensorboard, my_module:Mine]; "
         "docs/extending.md has one in 25 lines.",
     ),
+    **dict.fromkeys(
+        ("-P", "--progress"), "Progress is shown where there is a terminal; -q shows none."
+    ),
+    "--verbose": "`rlctl logs -f` has all that a run says, `rlctl watch` its numbers.",
+    "--alpha": "The temperature of SAC is --ent-coef: a number, or auto, which learns it; that of "
+    "prioritised replay is --buffer-alpha.",
+    "--autotune": "--ent-coef auto learns the temperature, as SAC does without being told.",
+    "--num-minibatches": "Minibatches are given by their size: --batch-size is num_envs × "
+    "num_steps / num_minibatches.",
+    "--anneal-lr": "--lr-schedule linear lets the learning rate fall to zero, and constant not.",
+    "--clip-vloss": "--clip-range-vf 0.2 clips the value update, at a number of its own.",
+    **dict.fromkeys(
+        ("--policy-lr", "--q-lr"), "Policy and critics have one learning rate: --lr 3e-4."
+    ),
+    **dict.fromkeys(("--cuda", "--no-cuda"), "The device is named: --device cuda, or cpu."),
+    "--capture-video": "--eval-video films the best episode of the final evaluation; `rlctl play` "
+    "films any policy.",
+    "--torch-deterministic": "Nothing is to be switched on: --seed decides every random number.",
+    "--save-model": "The best and the newest checkpoints are kept, and the best is registered.",
 }
 """Flags of other tools, and how the same is had here."""
 

@@ -2,9 +2,11 @@
 
 import difflib
 import inspect
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +17,14 @@ from rl_orch.cli.arguments import ArgumentGroup
 from rl_orch.cli.output import note, warn
 from rl_orch.core.registry import references
 from rl_orch.errors import BadInput, Warn
-from rl_orch.spec import checks, zoo
+from rl_orch.spec import checks, spelling, zoo
 from rl_orch.spec.mistakes import stray_variables
 from rl_orch.spec.model import Spec
-from rl_orch.spec.options import Option, groups, table
+from rl_orch.spec.options import Option, groups, is_group, path_of, short_names, table
 from rl_orch.spec.overrides import parse_override
 from rl_orch.spec.reader import read_spec
 from rl_orch.spec.reference import default_text
+from rl_orch.spec.texts import given_twice, joined, joined_arguments, value_of
 from rl_orch.spec.tuned import resolve_tuned
 
 ELSEWHERE = ("registry.db_path",)
@@ -46,7 +49,7 @@ Hyperparams = Annotated[
     ),
 ]
 PolicyArguments = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--policy-kwargs",
         metavar="MAP",
@@ -54,6 +57,8 @@ PolicyArguments = Annotated[
     ),
 ]
 ENV_ARGUMENTS = "env.kwargs"
+LIKE_AN_OPTION = 0.8
+"""How alike a word is to the name of the option that it may be meant as."""
 
 
 class SpecArguments(ArgumentGroup):
@@ -72,34 +77,26 @@ class SpecArguments(ArgumentGroup):
         *,
         hyperparams: Hyperparams = None,
         policy_kwargs: PolicyArguments = None,
-        **flags: str | bool | None,
+        **flags: str | list[str] | bool | None,
     ) -> None:
         self.file = file
         self.flags = dict(_given_flags(flags))
-        if policy_kwargs is not None:
-            self.flags[zoo.POLICY] = policy_kwargs
+        if policy_kwargs:
+            self.flags[zoo.POLICY] = joined_arguments("--policy-kwargs", _texts(policy_kwargs))
         self.overrides = []
         for word in overrides or ():
-            if not self._takes(word, after_hyperparams=bool(hyperparams)):
+            if hyperparams and _continues_hyperparams(word, self.flags):
+                self._add(word)
+            elif not _continues_a_map(word, self.flags):
                 self.overrides.append(word)
-        _refuse_loose_numbers(self.overrides, self.flags)
-        self.flags |= dict(_hyperparameter(word) for word in hyperparams or ())
+        _refuse_loose_words(self.overrides, self.flags)
+        for word in hyperparams or ():
+            self._add(word)
 
-    def _takes(self, word: str, *, after_hyperparams: bool) -> bool:
-        """Take a further word that, as in the zoo, follows `--hyperparams` or `--env-kwargs`.
-
-        If both are given, hyperparameters are those words that are known as such.
-        """
-        pair, before = zoo.pair(word), self.flags.get(ENV_ARGUMENTS, "")
-        if pair is None:
-            return False
-        follows_arguments = zoo.pair(before) is not None
-        if after_hyperparams and (_is_hyperparameter(pair[0]) or not follows_arguments):
-            name, text = _hyperparameter(word)
-            self.flags[name] = text
-        elif follows_arguments:
-            self.flags[ENV_ARGUMENTS] = f"{before},{word}"
-        return after_hyperparams or follows_arguments
+    def _add(self, word: str) -> None:
+        name, text = _hyperparameter(word)
+        if self.flags.setdefault(name, text) != text:
+            raise given_twice(name, [self.flags[name], text])
 
     def spec(
         self,
@@ -131,9 +128,42 @@ def absolute(word: str) -> str:
     return str(path.absolute()) if is_path else word
 
 
+def _continues_hyperparams(word: str, flags: Mapping[str, str]) -> bool:
+    """Whether a further word is one of several `name:value` after `--hyperparams`.
+
+    If arguments of an environment are given, too, it is one that is known as a hyperparameter.
+    """
+    pair = zoo.pair(word)
+    return pair is not None and (_is_hyperparameter(pair[0]) or ENV_ARGUMENTS not in flags)
+
+
+def _continues_a_map(word: str, flags: dict[str, str]) -> bool:
+    """Take a further word that is one of several entries after `--env-kwargs` or another map."""
+    match = spelling.PAIR.fullmatch(word)
+    maps = [path for path in flags if path in table() and table()[path].mapping]
+    if match is None or not maps:
+        return False
+    name, path = match[1], maps[0]
+    if word[len(name)] == ":":
+        path = ENV_ARGUMENTS if ENV_ARGUMENTS in maps else path
+    elif _may_be_option(name):
+        return False
+    elif len(maps) > 1:
+        several = " or ".join(f"{path}.{name}{word[len(name) :]}" for path in maps)
+        raise BadInput(f"{word} may be of {' or of '.join(maps)}", hint=f"Write {several}.")
+    flags[path] = joined(table()[path], [flags[path], word])
+    return True
+
+
+def _may_be_option(name: str) -> bool:
+    path = path_of(name)
+    near = difflib.get_close_matches(name.lower(), short_names(), n=1, cutoff=LIKE_AN_OPTION)
+    return path in table() or is_group(path) or bool(near)
+
+
 def _hyperparameter(word: str) -> tuple[str, str]:
     """Name and text of an option that is written as the zoo does: `learning_rate:0.001`."""
-    pair = zoo.pair(word)
+    pair = zoo.pair(word, signs=":=")
     if pair is None:
         raise BadInput(
             f"hyperparameter {word!r} is not understood", hint="For example: learning_rate:0.001"
@@ -157,8 +187,14 @@ def _as_typed(name: str) -> str:
     return next((flag for flag in typed if flag.startswith("--")), name)
 
 
-def _refuse_loose_numbers(words: Sequence[str], flags: Mapping[str, str]) -> None:
-    """Raise if a list was typed as argparse takes it: `--seeds 1 2 3`."""
+def _refuse_loose_words(words: Sequence[str], flags: Mapping[str, str]) -> None:
+    """Raise if an override was typed with a space, `lr 1e-3`, or a list as argparse takes it,
+    `--seeds 1 2 3`."""
+    for word, value in pairwise([*words, ""]):
+        if path_of(word) in table() or word in short_names():
+            given = "" if "=" in value or value.startswith("~") else value
+            message = f"{f'{word} {given}'.strip()} is no override"
+            raise BadInput(message, hint=f"In one word: {word}={given or 'VALUE'}")
     loose = [word for word in words if word.isdecimal()]
     lists = [
         path for path in flags if path == "seeds" or (path in table() and table()[path].numbers)
@@ -181,15 +217,17 @@ def _flags() -> set[str]:
 
 def _given_flags(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for option in table().values():
-        names = (_name(option), _name(option, other=True))
-        values = [given[name] for name in names if given.get(name) is not None]
-        texts = dict.fromkeys(str(v).lower() if isinstance(v, bool) else v for v in values)
-        if len(texts) > 1:
-            seen = " and as ".join(texts)
-            message = f"{option.flags[0]} is given twice, as {seen}"
-            raise BadInput(message, path=option.path, hint="Keep one; aliases count as the same.")
+        typed = (given.get(name) for name in (_name(option), _name(option, other=True)))
+        texts = [joined(option, _texts(each)) for each in typed if each not in (None, [])]
+        if len({*texts}) > 1 and not option.mapping:  # In which order, the parser does not say.
+            raise given_twice(option.flags[0], texts)
         if texts:
-            yield option.path, next(iter(texts))
+            yield option.path, joined(option, texts) if len({*texts}) > 1 else texts[0]
+
+
+def _texts(typed: Any) -> list[str]:
+    values = typed if isinstance(typed, list) else [typed]
+    return [str(each).lower() if isinstance(each, bool) else each for each in values]
 
 
 def _in_help_order() -> list[Option]:
@@ -207,7 +245,7 @@ def _parameters(option: Option) -> Iterator[inspect.Parameter]:
     first, *others = option.flags
     if option.switch:
         others = [f" /--no-{first[2:]}", *(f"{flag}/--no-{flag[2:]}" for flag in others)]
-    kind: Any = bool | None if option.switch else str | None
+    kind: Any = bool | None if option.switch else list[str] | None
     shown = typer.Option(
         first,
         help=_help(option),
@@ -264,15 +302,17 @@ class ChangedOptions(ArgumentGroup):
 
     about = "Every option is a flag here as it is of `rlctl launch`, with the same spellings."
 
-    def __init__(self, words: Overrides = None, **flags: str | bool | None) -> None:
+    def __init__(self, words: Overrides = None, **flags: str | list[str] | bool | None) -> None:
         given = dict(_given_flags(flags))
-        _refuse_loose_numbers(words or (), given)
-        changed = (_as_override(path, text) for path, text in given.items())
-        self.overrides = [*(words or ()), *changed]
+        words = [word for word in words or () if not _continues_a_map(word, given)]
+        _refuse_loose_words(words, given)
+        self.overrides = [*words, *starmap(_as_override, given.items())]
 
 
 def _as_override(path: str, text: str) -> str:
     """What a flag says, in the grammar of overrides."""
+    value = value_of(table()[path], text, table()[path].flags[0])
+    text = text if value is None or isinstance(value, str) else json.dumps(value)
     try:
         parse_override(f"{path}={text}")
     except BadInput:

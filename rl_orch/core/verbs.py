@@ -20,7 +20,7 @@ from rl_orch.core.policies.assessor import SubprocessEvaluator
 from rl_orch.core.ports import ModelEvaluator, Runner
 from rl_orch.core.queue import scheduler
 from rl_orch.core.queue.waiting import QueueSnapshot
-from rl_orch.core.registry.references import FORMS, PolicySource
+from rl_orch.core.registry.references import FORMS, PolicySource, refuse_alias_as_name
 from rl_orch.core.registry.verbs import ModelVerbs
 from rl_orch.core.run_view import view
 from rl_orch.core.runs import ancestry, creation, groups, tracking, unlisted
@@ -465,6 +465,7 @@ class Verbs(Home):
 
     def _checked(self, spec: Spec, module_path: Sequence[str], warn: Warn) -> Spec:
         """As `check`, of a spec that is `ready`."""
+        refuse_alias_as_name(self.models, spec.name)
         capacity = self._room(gpus=spec.gpus > 0)
         wanted = creation.record(spec, run_id="it", path=self.home, group=None, made_at=0.0)
         reason = scheduler.never_fits(wanted, capacity)

@@ -25,6 +25,7 @@ ALIASES = {
     "policy_kwargs.activation_fn": "agent.network.activation",
     "policy_kwargs.ortho_init": "agent.network.ortho_init",
     "policy_kwargs.log_std_init": "agent.network.log_std_init",
+    "policy_kwargs.lstm_hidden_size": "feature.embed_dim",
     "policy_kwargs.n_critics": "agent.network.n_critics",
     "train.learning_rate": "train.lr",
     "train.n_epochs": "train.update_epochs",
@@ -49,13 +50,20 @@ FLAGS = {
     "eval.every": ("--eval-freq",),
     "eval.episodes": ("--n-eval-episodes",),
     "checkpoint.every": ("--save-freq",),
-    "start.from": ("--trained-agent",),
+    "env.backend": ("--vec-env",),
+    "start.from": ("--trained-agent", "-i"),
     "resources.threads": ("--num-threads",),
     "gates.min_return": ("--min-reward",),
     "gates.min_success_rate": ("--min-success-rate",),
     "agent.policy_type": ("--policy",),
+    "train.clip_range": ("--clip-coef",),
+    "train.normalize_advantage": ("--norm-adv",),
+    "train.exploration_initial_eps": ("--start-e",),
+    "train.exploration_final_eps": ("--end-e",),
+    "train.target_update_interval": ("--target-network-frequency",),
+    "rollout.steps": ("--num-steps",),
 }
-"""Flags besides those of a path, most of them by the words of Stable-Baselines3 and of its zoo."""
+"""Flags besides those of a path, by the words of Stable-Baselines3, of its zoo and of CleanRL."""
 
 ALGORITHMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "maskableppo": ("ppo", {"agent.action_masks": True}),

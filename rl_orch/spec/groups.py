@@ -23,6 +23,7 @@ from rl_orch.spec.part_traits import COLLECTORS, ENGINES, USUAL_COLLECTOR
 from rl_orch.spec.spelling import (
     auto,
     entries,
+    frequency,
     limits,
     lower,
     nonlinearity,
@@ -32,6 +33,7 @@ from rl_orch.spec.spelling import (
     seconds,
     seeds,
     sizes,
+    stepping,
     strategy,
     switch,
     whole,
@@ -164,7 +166,7 @@ class EnvGroup(OptionGroup):
         ge=0,
         le=LAST_SEED,
     )
-    backend: Word = option(
+    backend: Annotated[Word, BeforeValidator(stepping)] = option(
         "auto",
         "How copies are stepped: `native` (kernels, for classic control), `sync`, `async` (a "
         "process each), `vector` (the environment's own vector form), `envpool` (EnvPool's "
@@ -453,7 +455,9 @@ class TrainGroup(OptionGroup):
 class RolloutGroup(OptionGroup):
     """How much experience is collected between updates."""
 
-    steps: Whole = option(256, "Steps of every environment copy in one rollout.", ge=1, le=10**7)
+    steps: Annotated[int, BeforeValidator(frequency)] = option(
+        256, "Steps of every environment copy in one rollout.", ge=1, le=10**7
+    )
     overlap: Switch = option(
         False,
         "Collect the next rollout while PPO learns from the last one, by the policy before that "

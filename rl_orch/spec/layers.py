@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_orch.errors import BadInput, Problem
-from rl_orch.spec import mistakes, reader, spelling, zoo
+from rl_orch.errors import BadInput, Problem, SpecInvalid
+from rl_orch.spec import mistakes, spelling, zoo
 from rl_orch.spec.aliases import ENABLE, WRAPPER, snake
 from rl_orch.spec.mistakes import Given
 from rl_orch.spec.options import (
@@ -23,6 +23,7 @@ from rl_orch.spec.options import (
     table,
 )
 from rl_orch.spec.overrides import RESET, parse_override
+from rl_orch.spec.texts import arguments_of, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +93,11 @@ def from_flags(flags: Mapping[str, str]) -> SpecLayer:
         if option is not None:
             source = option.flags[0] if name == option.path else name
             _put_text(layer, option, text, source)
-        elif (arguments := _policy_arguments(name, text)) is not None:
+        elif path == zoo.POLICY and (arguments := arguments_of(text, name)) is not None:
             _flatten(arguments, f"{name}.", layer)
         else:
             _flatten({name: text}, "", layer)
     return layer
-
-
-def _policy_arguments(name: str, text: str) -> Mapping[str, Any] | None:
-    """The arguments of a policy, if they are named: as JSON, or as a call of `dict`."""
-    if path_of(name) != zoo.POLICY:
-        return None
-    try:
-        given = reader.parse_json(text, source=name)
-    except BadInput:
-        return zoo.keywords(text)
-    return given if isinstance(given, Mapping) else None
 
 
 def from_overrides(overrides: Sequence[str]) -> SpecLayer:
@@ -146,6 +136,9 @@ def _flatten(node: Mapping[Any, Any], prefix: str, layer: SpecLayer) -> None:
         elif path == ENABLE:
             if spelling.switch(value) is not True:
                 layer.problems.append(mistakes.not_enabled(typed, value))
+        elif path in zoo.ONE_MEMORY:
+            problem = zoo.other_memory(path, value)
+            layer.problems += [] if problem is None else [problem]
         elif not (path == WRAPPER or is_group(path)):
             problem, near = mistakes.unknown(typed, value)
             layer.problems.append(problem)
@@ -190,19 +183,8 @@ def _with_entry(before: Any, keys: tuple[str, ...], value: Any) -> dict[str, Any
 
 
 def _put_text(layer: SpecLayer, option: Option, text: str, source: str) -> None:
-    """Take a value from a variable or a flag: lists and maps are JSON, `null` is nothing, a word
-    that stands alone is a list of one, and `a=1,b=2` is a map."""
-    value: Any = text
-    if option.nullable and text.strip().lower() in ("null", "none"):
-        value = None
-    elif option.mapping and (given := spelling.pairs(text, of_text=option.of_text)) is not None:
-        value = given
-    elif option.numbers and spelling.NUMBERS.fullmatch(text):
-        value = spelling.sizes(text)
-    elif option.structured and (not option.listing or text.lstrip().startswith("[")):
-        try:
-            value = reader.parse_json(text, source=source)
-        except BadInput:
-            layer.problems.append(mistakes.wrong(option, Given(text, source), "JSON: "))
-            return
-    layer.put(option.path, Given(value, source))
+    """Take a value from a variable or a flag."""
+    try:
+        layer.put(option.path, Given(value_of(option, text, source), source))
+    except SpecInvalid as error:
+        layer.problems += error.problems

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,24 @@ from rl_orch.spec.options import (
     table,
 )
 from rl_orch.spec.zoo import NORMALIZER, SCHEDULES
+
+ZOO_ONLY = {
+    "agent.network.hidden_sizes": (
+        "pi",
+        "Policy (pi) and value function (vf) of ppo and a2c are of the same widths here: "
+        "net_arch=[64,64]. Critics (qf) of sac, td3, tqc and crossq may have others.",
+    ),
+    "rollout.steps": (
+        "episode",
+        "Rollouts are counted in steps of each copy, not in episodes: for example, train_freq=64.",
+    ),
+    "train.ent_coef": ("auto_", "What is learned begins at 1: ent_coef=auto; or give a number."),
+}
+"""Options with values of Stable-Baselines3's that cannot be had here: what those hold, and what
+can be had."""
+
+DOTTED = re.compile(r"[A-Za-z_][\w.]*\.[A-Z]\w*")
+"""A class as Python names one, where `module:Class` is meant."""
 
 SHOWN = 60
 """Characters of a value that a sentence has room for."""
@@ -139,11 +158,18 @@ def _correction(option: Option, value: Any) -> str | None:
     if option.path in SCHEDULES and callable(value):
         name, schedule = option.path.rpartition(".")[2], SCHEDULES[option.path].rpartition(".")[2]
         return f"It falls by {schedule}='linear' or 'cosine'; {name}='lin_0.001' is both in one."
+    if "plugin" in option.allowed and isinstance(value, str) and DOTTED.fullmatch(value):
+        module, _, name = value.rpartition(".")
+        return f"Did you mean {module}:{name}?"
     if option.path == "agent.algorithm" and isinstance(value, str):
         return _nearest_algorithm(option, value)
     if option.path == "obs.normalize" and (isinstance(value, dict) or "(" in str(value)):
         named = ", ".join(f"{name} is {path}" for name, path in NORMALIZER.items())
         return f"Of VecNormalize's arguments {named}; others have no option."
+    if option.mapping and isinstance(value, str) and re.fullmatch(r"\w+", value):
+        return f"Write {value}=VALUE."
+    if option.path in ZOO_ONLY and (hint := _instead_of_zoo(option.path, str(value))):
+        return hint
     if option.choices and isinstance(value, str):
         near = closest(value, option.choices)
         return f"Did you mean {near}?" if near else None
@@ -153,6 +179,11 @@ def _correction(option: Option, value: Any) -> str | None:
         odd = [part for part in value if isinstance(part, bool | int | float)]
         return f"Put {show(odd[0])} in quotes to make it text." if odd else None
     return None
+
+
+def _instead_of_zoo(path: str, text: str) -> str | None:
+    sign, hint = ZOO_ONLY[path]
+    return hint if sign in text else None
 
 
 def _nearest_algorithm(option: Option, value: str) -> str:

@@ -91,6 +91,8 @@ def _layers(
         _spell_out(layer)
         _spell_out_schedules(layer)
         _spell_out_normalizer(layer)
+        _spell_out_layers(layer)
+        _spell_out_memory(layer)
     return sources
 
 
@@ -125,6 +127,28 @@ def _spell_out_normalizer(layer: SpecLayer) -> None:
     del layer.values["obs.normalize"]
     for path, value in options.items():
         layer.put(path, Given(value, named.source))
+
+
+def _spell_out_layers(layer: SpecLayer) -> None:
+    """Let a layer say how wide which network is, where Stable-Baselines3 writes it as one map."""
+    path = "agent.network.hidden_sizes"
+    named = layer.values.get(path)
+    options = None if named is None else zoo.layers(named.value)
+    if named is None or options is None:
+        return
+    del layer.values[path]
+    for each, value in options.items():
+        layer.put(each, Given(value, named.source))
+
+
+def _spell_out_memory(layer: SpecLayer) -> None:
+    """Let a layer say that the policy remembers, where sb3-contrib has it in the policy's name."""
+    path = "agent.policy_type"
+    named = layer.values.get(path)
+    if named is None or named.value not in zoo.MEMORY:
+        return
+    layer.values[path] = Given(zoo.MEMORY[named.value], named.source)
+    layer.values.setdefault("feature.encoder", Given("lstm", named.source))
 
 
 def _merged(sources: Sequence[SpecLayer]) -> dict[str, Given]:

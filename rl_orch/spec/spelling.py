@@ -64,6 +64,15 @@ def auto(value: Any) -> Any:
     return number(value)
 
 
+BACKENDS = {"dummy": "sync", "subproc": "async"}
+"""What the zoo calls the ways of stepping copies, and what they are called here."""
+
+
+def stepping(value: Any) -> Any:
+    """How copies are stepped, also in the zoo's words."""
+    return BACKENDS.get(value, value) if isinstance(value, str) else value
+
+
 def switch(value: Any) -> Any:
     """A boolean from `1`, `"on"`, `"yes"`, `"false"`."""
     if isinstance(value, bool) or not isinstance(value, int | str):
@@ -176,18 +185,20 @@ NUMBERS = re.compile(r"\s*[0-9]+\s*(?:,\s*[0-9]+\s*)*")
 
 
 def sizes(value: Any) -> Any:
-    """The widths of layers, also from `64`, from `"64, 64"`, and from `{"pi": […], "vf": […]}`
-    where both say the same."""
+    """The widths of layers, also from `64` and from `"64, 64"`."""
     if isinstance(value, str) and NUMBERS.fullmatch(value):
-        value = value.split(",")
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value]
-    if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], dict):
-        value = value[0]
-    if not isinstance(value, dict) or not value or not {*value} <= {"pi", "vf", "qf"}:
-        return value
-    first, *others = value.values()
-    return first if all(other == first for other in others) else value
+        return value.split(",")
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+FREQUENCY = re.compile(r"""\s*[([]\s*([0-9]+)\s*,\s*["']?step["']?\s*[)\]]\s*""")
+
+
+def frequency(value: Any) -> Any:
+    """A count of steps, also from `[4, "step"]` and from `"(4, 'step')"`, as train_freq has it."""
+    text = str(list(value)) if isinstance(value, list | tuple) else value
+    match = FREQUENCY.fullmatch(text) if isinstance(text, str) else None
+    return whole(value if match is None else match[1])
 
 
 def lower(value: Any) -> Any:

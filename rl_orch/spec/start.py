@@ -1,5 +1,6 @@
 """The group `start`: the one way in which weights enter a new run."""
 
+import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, StringConstraints, create_model
@@ -10,10 +11,13 @@ StartParts: TypeAlias = Literal["policy", "policy+optimizer", "all"]
 PARTS = ("policy", "optimizer", "replay")
 """What can be taken of a source, each only together with those before it."""
 
+BETWEEN = re.compile(r"""[][\s,+"']+""")
+"""What stands between the names in a text: `policy,optimizer`, or a list in JSON."""
+
 
 def parts_of_names(value: Any) -> Any:
     """A choice of parts from their names in a list; `optimizer` alone takes the policy along."""
-    named = value.split("+") if isinstance(value, str) else value
+    named = [*filter(None, BETWEEN.split(value))] if isinstance(value, str) else value
     if not isinstance(named, list | tuple) or not {*map(str, named)} <= {*PARTS} or not named:
         return value
     most = max(map(PARTS.index, named))

@@ -21,6 +21,12 @@ FREE = frozenset({
 """Wrappers of Gymnasium's that touch nothing but the environment: no file, no screen, no module.
 All others are code that a spec names, those of a later release too."""
 
+INSTEAD = {
+    "stable_baselines3.common.atari_wrappers:AtariWrapper": "Gymnasium's AtariPreprocessing is "
+    "nearest, with env.kwargs.frameskip=1; rewards are clipped by train.clip_reward=1.",
+}
+"""Wrappers of other packages, and what is had here where those are not installed."""
+
 FORM = (
     "a list of up to 100 names, of a class in gymnasium.wrappers or as `module:Class`, or of maps "
     "with `name` and its arguments"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_orch.errors import Problem
 
-PAIR = re.compile(r"([a-z][a-z0-9_]*):(.+)", re.DOTALL)
+PAIR = re.compile(r"([a-z][a-z0-9_]*)([:=])(.+)", re.DOTALL)
 """A name and its value, as the zoo takes them on a command line."""
 
 POLICY = "policy_kwargs"
@@ -19,6 +19,27 @@ SCHEDULES = {"train.lr": "train.lr_schedule", "train.clip_range": "train.clip_sc
 
 ENV_ID = re.compile(r"(?:[\w.:-]+/)?[\w.:-]+-v[0-9]+")
 
+
+LAYERS = {
+    "pi": "agent.network.hidden_sizes",
+    "vf": "agent.network.hidden_sizes",
+    "qf": "agent.network.critic_hidden_sizes",
+}
+"""Whose layers Stable-Baselines3's `net_arch` names, and their option here."""
+
+MEMORY = {
+    "MlpLstmPolicy": "MlpPolicy",
+    "CnnLstmPolicy": "CnnPolicy",
+    "MultiInputLstmPolicy": "MultiInputPolicy",
+}
+"""Policies of sb3-contrib's that remember → the same without a memory."""
+
+ONE_MEMORY = {
+    f"{POLICY}.n_lstm_layers": (1, "the memory is one layer"),
+    f"{POLICY}.shared_lstm": (True, "policy and value function have one memory"),
+    f"{POLICY}.enable_critic_lstm": (False, "policy and value function have one memory"),
+}
+"""Arguments of those policies, the only value that each can have here, and why."""
 
 NORMALIZER = {
     "norm_obs": "obs.normalize",
@@ -37,6 +58,28 @@ def normalizer(value: Any) -> dict[str, Any] | None:
         return None
     whole = {"norm_obs": True, "norm_reward": True, **given}
     return {NORMALIZER[name]: each for name, each in whole.items()}
+
+
+def layers(value: Any) -> dict[str, Any] | None:
+    """Options, by path, in `dict(pi=[64], qf=[128])`, or in a list of that alone; None if it is no
+    such map, or one in which an option has two values."""
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, Mapping) or not value or not {*value} <= {*LAYERS}:
+        return None
+    options: dict[str, Any] = {}
+    if any(options.setdefault(LAYERS[name], each) != each for name, each in value.items()):
+        return None
+    return options
+
+
+def other_memory(path: str, value: Any) -> Problem | None:
+    """The problem with an argument that asks for another memory than the one there is."""
+    ours, why = ONE_MEMORY[path]
+    if value == ours:
+        return None
+    message = f"{path} is {value!r}; must be {ours!r}: {why}"
+    return Problem(path, value, message, "Leave it out; lstm_hidden_size is feature.embed_dim.")
 
 
 def falling(value: Any) -> str | None:
@@ -65,18 +108,19 @@ def keyed_by_environment(document: Mapping[Any, Any]) -> Problem | None:
     )
 
 
-def pair(word: str) -> tuple[str, str] | None:
+def pair(word: str, *, signs: str = ":") -> tuple[str, str] | None:
     """The name and the value of a word such as `learning_rate:0.001`, without quotes around it."""
     match = PAIR.fullmatch(word)
-    if match is None:
+    if match is None or match[2] not in signs:
         return None
-    text = match[2].strip()
+    text = match[3].strip()
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     return match[1], text[1:-1] if quoted else text
 
 
 def keywords(value: Any) -> dict[str, Any] | None:
-    """The arguments in a text such as `dict(net_arch=[64, 64], activation_fn=nn.ReLU)`."""
+    """The arguments in a text such as `dict(net_arch=[64, 64], activation_fn=nn.ReLU)`, or in one
+    of a map as Python writes it."""
     if not isinstance(value, str):
         return None
     try:
@@ -86,14 +130,24 @@ def keywords(value: Any) -> dict[str, Any] | None:
 
 
 def _arguments(node: ast.expr) -> dict[str, Any] | None:
-    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" and not node.args):
+    names: list[Any]
+    if isinstance(node, ast.Dict):
+        names = [each.value if isinstance(each, ast.Constant) else None for each in node.keys]
+        values = node.values
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dict" and not node.args:
+        names = [each.arg for each in node.keywords]
+        values = [each.value for each in node.keywords]
+    else:
         return None
-    named = [(each.arg, _argument(each.value)) for each in node.keywords]
-    return None if any(name is None for name, _ in named) else {str(k): v for k, v in named}
+    if not all(isinstance(name, str) for name in names):
+        return None
+    return dict(zip(names, map(_argument, values), strict=True))
 
 
 def _argument(node: ast.expr) -> Any:
     if isinstance(node, ast.Attribute | ast.Name):
         return ast.unparse(node)
+    if isinstance(node, ast.List):
+        return [_argument(each) for each in node.elts]
     inner = _arguments(node)
     return ast.literal_eval(node) if inner is None else inner

@@ -57,6 +57,25 @@ class ModelsContract(ABC):
             assert verbs.models.show("best@CartPole-v1") == local.models.show("best@CartPole-v1")
             assert verbs.models.unalias("production").model_id is None
 
+    def test_no_word_is_both_an_alias_and_the_name_of_a_run(self, tmp_path: Path) -> None:
+        """Whichever of the two was there first; an alias that is held may move on."""
+        local = self.make_shop(tmp_path)
+        first, second = (local.launch(a_spec(*GATED, "name=taken")).run for _ in range(2))
+        with self.reach(local) as verbs:
+            refusal = alike(local, verbs, lambda known: known.models.promote(first.id, "taken"))
+            assert "name of a run" in refusal.message
+            verbs.models.promote(first.id, "production")
+            for ask in (
+                lambda known: known.submit(a_spec("name=production")),
+                lambda known: known.submit(a_spec("name=production", "seeds=2")),
+                lambda known: known.check(a_spec("name=production")),
+            ):
+                refusal = alike(local, verbs, ask)
+                assert refusal.path == "name"
+                assert f"alias of model {first.model_id}" in refusal.message
+            moved = verbs.models.promote(second.id, "production", force=True, reason="a demo")
+            assert moved.previous_id == first.model_id
+
     def test_models_are_compared_with_who_has_an_alias_alike(self, tmp_path: Path) -> None:
         """By the gate of their spec, as of now."""
         local = self.make_shop(tmp_path)

@@ -110,10 +110,19 @@ def test_the_directory_of_a_run_stands_for_it(tmp_path: Path) -> None:
         (["check", "--tensorboard-log", "x"], "TensorBoard"),
         (["check", "--optimize", "--n-trials", "10"], "no search"),
         (["check", "--track"], "store.trackers"),
+        (["check", "-P"], "-q"),
+        (["check", "--verbose", "1"], "rlctl logs -f"),
+        (["check", "--alpha", "0.2"], "--ent-coef"),
+        (["check", "--num-minibatches", "4"], "--batch-size"),
+        (["check", "--anneal-lr"], "--lr-schedule linear"),
+        (["check", "--cuda"], "--device cuda"),
+        (["check", "--capture-video"], "--eval-video"),
+        (["check", "--env", "CartPole-v1", "--env-wrapper",
+          "stable_baselines3.common.atari_wrappers.AtariWrapper"], "AtariPreprocessing"),
         (["check", "--env", "x", "store.trackers=[wandb]"], "docs/extending.md"),
         (["set", "last"], "lr=1e-4"),
     ],
-)
+)  # fmt: skip
 def test_words_of_other_tools_are_answered_with_what_is_here(
     rlctl: Rlctl, words: list[str], said: str
 ) -> None:

@@ -194,6 +194,8 @@ def test_to_extend_a_run_is_to_give_it_more(rlctl: Rlctl, home: Orchestrator) ->
         refused = json.loads(rlctl("resume", "one", "--extend", steps, "--json").out)["error"]
         assert refused["path"] == "train.total_timesteps"
     assert "--extend 1500" in refused["hint"]
+    one_more = json.loads(rlctl("resume", "one", "--extend", "1", "--json").out)["error"]["hint"]
+    assert one_more.startswith("For 1 step more: ")
     assert rlctl("resume", "one", "--extend", "2k", "--detach").code == 0
     assert home.show(run.id).spec.train.total_timesteps == 2000
 

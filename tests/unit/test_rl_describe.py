@@ -85,6 +85,7 @@ def test_an_id_like_no_other_is_told_how_own_modules_are_named() -> None:
     assert hint is not None
     assert "'my_module:Warehouse-v0'" in hint
     assert "Did you mean" not in hint
+    assert "'barns:barns/Warehouse-v0'" in str(refusal("barns/Warehouse-v0")[2])
 
 
 def test_a_class_in_the_place_of_an_id_is_told_how_it_gets_one(

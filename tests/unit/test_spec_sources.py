@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from rl_orch.cli.arguments import expanded
 from rl_orch.cli.commands import check, launch
-from rl_orch.cli.spec_flags import SpecArguments
+from rl_orch.cli.spec_flags import ChangedOptions, SpecArguments
 from rl_orch.errors import BadInput, SpecInvalid
 from rl_orch.interactive import training
 from rl_orch.spec import live, reader
@@ -468,6 +468,84 @@ def test_arguments_of_a_policy_that_mean_nothing_here_are_refused(arguments: Any
     assert "net_arch" in str(raised.value) or "hidden_sizes" in str(raised.value)
 
 
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "tqc", "crossq"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"net_arch": {"pi": [64], "qf": [128]}},
+        "dict(net_arch=dict(pi=[64], qf=[128]))",
+        "{'net_arch': {'pi': [64], 'qf': [128]}}",
+        "dict(net_arch=[dict(pi=[64], qf=[128])])",
+    ],
+)
+def test_critics_may_have_other_layers_than_the_policy(algorithm: str, arguments: Any) -> None:
+    asked = {"env": "x", "algo": algorithm}
+    network = resolve(asked | {"policy_kwargs": arguments}).agent.network
+    assert (network.hidden_sizes, network.critic_hidden_sizes) == ((64,), (128,))
+    with pytest.raises(SpecInvalid, match="critic_hidden_sizes is given twice"):
+        resolve(asked | {"policy_kwargs": arguments, "critic_hidden_sizes": [1]})
+
+
+def test_critics_of_the_same_layers_are_said_to_have_them() -> None:
+    asked = {"env": "x", "algo": "crossq", "net_arch": {"pi": [8], "qf": [8]}}
+    assert resolve(asked).agent.network.critic_hidden_sizes == (8,)
+
+
+def test_other_layers_of_the_value_function_are_told_to_be_nowhere() -> None:
+    with pytest.raises(SpecInvalid) as raised:
+        resolve({"env": "x", "policy_kwargs": "dict(net_arch=[dict(pi=[8], vf=[4])])"})
+    assert "same widths" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("MlpLstmPolicy", "MlpPolicy"),
+        ("CnnLstmPolicy", "CnnPolicy"),
+        ("MultiInputLstmPolicy", "MultiInputPolicy"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["ppo", "RecurrentPPO", "a2c"])
+def test_a_policy_of_sb3_contrib_that_remembers_is_a_memory(
+    algorithm: str, policy: str, expected: str
+) -> None:
+    ours = "dict(lstm_hidden_size=32, n_lstm_layers=1, shared_lstm=True, enable_critic_lstm=False)"
+    asked = {"env": "x", "algo": algorithm, "policy": policy, "policy_kwargs": ours}
+    spec = resolve(asked)
+    assert (spec.agent.policy_type, spec.feature.encoder) == (expected, "lstm")
+    assert spec.feature.embed_dim == 32
+    assert resolve(asked, overrides=["feature.encoder=gru"]).feature.encoder == "gru"
+
+
+@pytest.mark.parametrize(
+    "argument", ["n_lstm_layers=2", "shared_lstm=False", "enable_critic_lstm=True"]
+)
+def test_another_memory_than_ours_is_refused_with_the_reason(argument: str) -> None:
+    with pytest.raises(SpecInvalid, match=r"policy_kwargs\.\w+ is \w+; must be \w+: "):
+        resolve({"env": "x", "policy_kwargs": f"dict({argument})"})
+
+
+@pytest.mark.parametrize("value", [[4, "step"], (4, "step"), "(4, 'step')", '[4, "step"]'])
+def test_a_frequency_in_steps_is_a_count(value: Any) -> None:
+    assert resolve({"env": "x", "algo": "sac", "train_freq": value}).rollout.steps == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("train_freq", [1, "episode"], "not in episodes"),
+        ("train_freq", "(1, 'episode')", "not in episodes"),
+        ("ent_coef", "auto_0.1", "ent_coef=auto"),
+    ],
+)
+def test_a_value_of_the_zoo_that_cannot_be_had_is_answered_with_what_can(
+    name: str, value: Any, said: str
+) -> None:
+    with pytest.raises(SpecInvalid) as raised:
+        resolve({"env": "x", "algo": "sac", name: value})
+    assert said in str(raised.value.hint)
+
+
 @pytest.mark.parametrize(
     ("name", "path", "schedule"),
     [
@@ -546,6 +624,85 @@ def test_several_arguments_of_an_environment_may_follow_one_another() -> None:
     assert "map_name=8x8" in raised.value.findings()[0]["hint"]
 
 
+@pytest.mark.parametrize(
+    ("words", "path", "value"),
+    [
+        (["--env-kwargs", "a=200", "--env-kwargs", "b=rew"], "env.kwargs", {"a": 200, "b": "rew"}),
+        (["--env-kwargs", '{"a": {"c": 1}}', "--env-kwargs", "b=[]"], "env.kwargs",
+         {"a": {"c": 1}, "b": []}),
+        (["--env-kwargs=a=1", "--env-kwargs=a=1"], "env.kwargs", {"a": 1}),
+        (["--env-kwargs", "a=200", "b=rew"], "env.kwargs", {"a": 200, "b": "rew"}),
+        (["--tags", "team=x", "--tags", "b=2", "c=3"], "tags", {"team": "x", "b": "2", "c": "3"}),
+        (["--env-wrappers", "A", "--env-wrappers", "B"], "env.wrappers", ("A", "B")),
+        (["--env-wrappers", '["B", "C"]', "--env-wrappers", "A"], "env.wrappers", ("B", "C", "A")),
+        (["--after", "007", "--after", "x"], "schedule.after", ("007", "x")),
+        (["--net-arch", "64,64", "--net-arch", "64"], "agent.network.hidden_sizes", (64, 64, 64)),
+        (["--lr", "1", "--learning-rate", "1", "--lr", "1"], "train.lr", 1),
+        (["--policy-kwargs", "dict(net_arch=[8])", "--policy-kwargs", '{"ortho_init": false}'],
+         "agent.network.hidden_sizes", (8,)),
+    ],
+)  # fmt: skip
+def test_maps_of_several_flags_are_merged_and_lists_appended(
+    words: list[str], path: str, value: Any, typed: Typed
+) -> None:
+    typed.write(BASE)
+    assert value_at(typed.spec(*words), path) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--env-kwargs", "a=1", "--env-kwargs", "a=2"], "a of --env-kwargs is given twice"),
+        (["--env-kwargs", "a=1", "--env-kwargs", "{a"], "env.kwargs is"),
+        (["--lr", "1", "--lr", "2"], "--lr is given twice, as 1 and as 2"),
+        (["--env-wrappers", "A", "--env-wrapper", "B"], "--env-wrappers is given twice"),
+        (["--hyperparams", "lr:1", "lr:2"], "lr is given twice"),
+        (["--env-kwargs", "a=1", "--tags", "b=2", "where=3"], "env.kwargs.where=3"),
+        (["--env-kwargs", "a=1", "lrr=3"], "Did you mean train.lr?"),
+    ],
+)
+def test_what_several_flags_say_of_one_thing_must_agree(
+    words: list[str], said: str, typed: Typed
+) -> None:
+    typed.write(BASE)
+    with pytest.raises(BadInput) as raised:
+        typed.spec(*words)
+    assert said in f"{raised.value} {raised.value.hint}"
+
+
+def test_flags_of_a_run_that_goes_on_add_up_as_those_of_a_new_one() -> None:
+    typed = ChangedOptions(
+        ["b=2", "gamma=0.5"], flag_tags=["a=1", "c=x y"], flag_schedule__after=["007", "x"]
+    )
+    spec = resolve({"env": "x"}, overrides=typed.overrides)
+    assert (spec.tags, spec.schedule.after) == ({"a": "1", "b": "2", "c": "x y"}, ("007", "x"))
+    assert spec.train.gamma == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "value"),
+    [
+        (["--vec-env", "subproc"], "env.backend", "async"),
+        (["--vec-env", "dummy"], "env.backend", "sync"),
+        (["-i", "x"], "start.from", "x"),
+        (["--start-e", "0.5"], "train.exploration_initial_eps", 0.5),
+        (["--end-e", "0.25"], "train.exploration_final_eps", 0.25),
+        (["--exploration-fraction", "0.25"], "train.exploration_fraction", 0.25),
+        (["--clip-coef", "0.1"], "train.clip_range", 0.1),
+        (["--target-network-frequency", "500"], "train.target_update_interval", 500),
+        (["--no-norm-adv"], "train.normalize_advantage", False),
+        (["--update-epochs", "4"], "train.update_epochs", 4),
+        (["--tau", "0.5"], "train.tau", 0.5),
+        (["--num-steps", "128"], "rollout.steps", 128),
+    ],
+)
+def test_flags_of_the_zoo_and_of_cleanrl_mean_what_they_mean_there(
+    words: list[str], path: str, value: Any, typed: Typed
+) -> None:
+    typed.write(BASE)
+    assert value_at(typed.spec(*words), path) == value
+
+
 def test_a_file_of_the_zoo_by_environment_is_told_how_to_write_it() -> None:
     document: dict[str, dict[str, Any]] = {
         "MountainCar-v0": {"n_envs": 16, "n_timesteps": 1e6, "policy": "MlpPolicy"},
@@ -606,6 +763,7 @@ NORMALIZED = [
     ("dict(norm_obs=True, norm_reward=False)", "running", False),
     ("dict(norm_obs=False, norm_reward=True)", "none", True),
     ("dict(norm_obs=False)", "none", True),
+    ("{'norm_obs': True, 'norm_reward': False}", "running", False),
     ({"norm_reward": False}, "running", False),
 ]
 
@@ -668,6 +826,40 @@ def test_numbers_that_stand_alone_are_told_to_be_one_word() -> None:
     with pytest.raises(BadInput) as refused:
         SpecArguments(["2", "3"], flag_seeds="1")
     assert refused.value.hint == "For example: --seeds 1,2,3"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["train.lr", "1e-3"], "In one word: train.lr=1e-3"),
+        (["gamma", "1"], "In one word: gamma=1"),
+        (["env", "Taxi"], "In one word: env=Taxi"),
+        (["seed=1", "lr", "gamma=1"], "In one word: lr=VALUE"),
+    ],
+)
+@pytest.mark.parametrize("group", [SpecArguments, ChangedOptions])
+def test_an_override_that_is_typed_with_a_space_is_told_to_be_one_word(
+    words: list[str], hint: str, group: Callable[[list[str]], object]
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        group(words)
+    assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"),
+    [
+        ({"tags": "team"}, "Write team=VALUE."),
+        ({"agent.algorithm": "reinforce.Reinforce"}, "Did you mean reinforce:Reinforce?"),
+        ({"feature.encoder": "my.parts.Encoder"}, "Did you mean my.parts:Encoder?"),
+    ],
+)
+def test_a_form_that_is_nearly_right_is_answered_with_the_right_one(
+    flags: dict[str, str], hint: str
+) -> None:
+    with pytest.raises(SpecInvalid) as refused:
+        resolve({"env": "x"}, flags=flags)
+    assert refused.value.hint == hint
 
 
 def test_a_run_that_goes_on_takes_short_names_too() -> None:

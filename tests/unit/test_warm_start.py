@@ -179,6 +179,8 @@ def test_parts_may_be_listed() -> None:
 
     assert parts(["policy"]) == parts("policy") == "policy"
     assert parts(["policy", "optimizer"]) == parts("optimizer") == "policy+optimizer"
+    for typed in ("policy,optimizer", '["policy", "optimizer"]', "[policy, optimizer]"):
+        assert parts(typed) == "policy+optimizer"
     assert parts("all") == parts(["policy", "replay"]) == parts(["replay"]) == "all"
     for wrong in ("everything", [], ["policy", "critic"], 3):
         with pytest.raises(SpecInvalid):

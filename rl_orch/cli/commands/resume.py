@@ -11,6 +11,7 @@ from rl_orch.cli.live.finish import OutputOptions, attached, group_in_foreground
 from rl_orch.cli.live.follow import announce
 from rl_orch.cli.spec_flags import ChangedOptions
 from rl_orch.cli.views.subjects import SubjectArgument, find_only
+from rl_orch.cli.views.text import counted
 from rl_orch.core.runs.state import resumable_states
 from rl_orch.errors import BadInput
 from rl_orch.spec.aliases import PRODUCT
@@ -105,6 +106,6 @@ def _refuse_no_more(budget: int, extend: str) -> None:
             f"--extend is {steps:,}, which is the whole budget from then on; it is {budget:,} "
             "already",
             path=PRODUCT,
-            hint=f"For {steps:,} steps more: --extend {budget + steps}; for a smaller budget: "
-            f"{PRODUCT}={steps}",
+            hint=f"For {counted(steps, 'step')} more: --extend {budget + steps}; for a smaller "
+            f"budget: {PRODUCT}={steps}",
         )

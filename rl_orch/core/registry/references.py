@@ -200,6 +200,19 @@ def names_model(models: KnowsModels, word: str) -> bool:
     return bool(ALIAS_NAME.fullmatch(word) and models.aliases(alias=word))
 
 
+def refuse_alias_as_name(models: KnowsModels, name: str | None) -> None:
+    """Raise if the name of a new run is an alias: where a policy is asked for, that would be meant
+    by it, and the run everywhere else."""
+    if name is None or not ALIAS_NAME.fullmatch(name):
+        return
+    if held := models.aliases(alias=name):
+        raise BadInput(
+            f"name is {name!r}, which is the alias of model {held[0].model_id}",
+            path="name",
+            hint=f"Take another name, such as {name}-run.",
+        )
+
+
 def best(models: KnowsModels, env: str | None) -> ModelVersion:
     """The validated model of an environment with the highest mean reward.
 

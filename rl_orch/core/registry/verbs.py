@@ -30,7 +30,7 @@ from rl_orch.records import (
     StoredVerdict,
     Verification,
 )
-from rl_orch.records.queries import ModelQuery
+from rl_orch.records.queries import ModelQuery, Query
 
 EPISODES = 100
 """How many episodes a comparison plays, each model as many."""
@@ -143,6 +143,7 @@ class ModelVerbs:
         """
         model = self.get(reference, only_run=True)
         alias, named = references.place_of(to, env)
+        self._refuse_name_as_alias(alias)
         source = PolicySource(Path(model.model_path), "checkpoint", model)
         references.refuse_other_env(
             self, source, named, lambda word, env: f"rlctl promote {word} --to {alias}@{env}"
@@ -218,6 +219,19 @@ class ModelVerbs:
     @property
     def _registry(self) -> Registry:
         return Registry(self._home.store)
+
+    def _refuse_name_as_alias(self, alias: str) -> None:
+        """Raise if an alias that nobody has yet is the name of a run or a group."""
+        store = self._home.store
+        if self.aliases(alias=alias) or not (
+            store.page(Query(limit=1, name=alias)).runs or store.find_group(alias)
+        ):
+            return
+        raise BadInput(
+            f"alias is {alias!r}, which is the name of a run",
+            path="to",
+            hint="Take another alias: where a policy is asked for, it would hide that run.",
+        )
 
     @property
     def _aliases(self) -> Aliases:

@@ -121,9 +121,11 @@ def _likeness(one: str, other: str) -> float:
 def _how_to_name(module: str, name: str) -> str:
     if module:
         return f"An id looks like {ID_FORMS}; {module} is imported, and registers none like it."
+    namespace = name.rpartition("/")[0]
+    own = namespace if namespace.isidentifier() else "my_module"
     return (
         "One of your own is named by the module that registers it, such as "
-        f"'my_module:{name}' for my_module.py. Others look like {ID_FORMS}."
+        f"'{own}:{name}' for {own}.py. Others look like {ID_FORMS}."
     )
 
 

@@ -11,7 +11,7 @@ from rl_orch import plugins
 from rl_orch.errors import BadInput
 from rl_orch.spec.mistakes import closest
 from rl_orch.spec.model import Spec
-from rl_orch.spec.wrappers import WrapperChoice
+from rl_orch.spec.wrappers import INSTEAD, WrapperChoice
 
 SingleEnv: TypeAlias = gymnasium.Env[Any, Any]
 Wrap: TypeAlias = Callable[[SingleEnv], SingleEnv]
@@ -52,7 +52,8 @@ def _class_of(chosen: WrapperChoice) -> Callable[..., SingleEnv]:
         found = plugins.load("wrappers", chosen.name)
     except BadInput as error:
         message = f"env.wrappers has {error.message}"
-        raise BadInput(message, path="env.wrappers", hint=error.hint) from error
+        hint = INSTEAD.get(chosen.name, error.hint)
+        raise BadInput(message, path="env.wrappers", hint=hint) from error
     if not callable(found):
         raise _refused(chosen.name, f"which is a {type(found).__name__}; must be a class")
     made: Callable[..., SingleEnv] = found
