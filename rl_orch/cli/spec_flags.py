@@ -176,7 +176,7 @@ def _hyperparameter(word: str) -> tuple[str, str]:
 
 
 def _is_hyperparameter(name: str) -> bool:
-    return name == zoo.POLICY or _flag(name) in _flags()
+    return name == zoo.POLICY or name in short_names() or path_of(name) in table()
 
 
 def _as_typed(name: str) -> str:
@@ -219,8 +219,9 @@ def _given_flags(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for option in table().values():
         typed = (given.get(name) for name in (_name(option), _name(option, other=True)))
         texts = [joined(option, _texts(each)) for each in typed if each not in (None, [])]
-        if len({*texts}) > 1 and not option.mapping:  # In which order, the parser does not say.
-            raise given_twice(option.flags[0], texts)
+        if len({*texts}) > 1 and (option.listing or option.numbers):
+            # In which order, the parser does not say.
+            raise given_twice(option.flags[0], texts, f"Type {option.flags[0]} each time.")
         if texts:
             yield option.path, joined(option, texts) if len({*texts}) > 1 else texts[0]
 

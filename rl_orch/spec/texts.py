@@ -62,12 +62,12 @@ def joined_arguments(flag: str, texts: Sequence[str]) -> str:
     return odd[0] if odd else _merged(flag, [each for each in maps if each is not None])
 
 
-def given_twice(subject: str, values: Sequence[str]) -> BadInput:
+def given_twice(
+    subject: str, values: Sequence[str], hint: str = "Keep one; aliases count as the same."
+) -> BadInput:
     """The error that flags say different things."""
     seen = " and as ".join(dict.fromkeys(values))
-    return BadInput(
-        f"{subject} is given twice, as {seen}", hint="Keep one; aliases count as the same."
-    )
+    return BadInput(f"{subject} is given twice, as {seen}", hint=hint)
 
 
 def _merged(flag: str, maps: Sequence[Mapping[str, Any]]) -> str:

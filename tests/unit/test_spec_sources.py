@@ -590,6 +590,15 @@ def test_hyperparameters_are_taken_as_the_zoo_writes_them(written: str) -> None:
     assert (spec.train.gamma, spec.agent.network.hidden_sizes) == (0.9, (32, 32))
 
 
+def test_a_hyperparameter_may_have_the_last_word_of_an_option_as_its_name() -> None:
+    written = "normalize:{'norm_obs': True, 'norm_reward': False}"
+    for spec in (
+        on_frozen_lake(hyperparams=[written]),
+        on_frozen_lake(written, hyperparams=["gamma=0.9"]),
+    ):
+        assert (spec.obs.normalize, spec.train.normalize_reward) == ("running", False)
+
+
 @pytest.mark.parametrize("text", ['{"net_arch":[32,32]}', "dict(net_arch=[32, 32])"])
 def test_the_arguments_of_a_policy_are_a_flag(text: str) -> None:
     assert on_frozen_lake(policy_kwargs=text).agent.network.hidden_sizes == (32, 32)
