@@ -142,7 +142,8 @@ class RunnerGroup(OptionGroup):
     )
     silence_s: Seconds = option(
         120.0,
-        "Seconds without a sign of life from its run process after which a run is taken for hung.",
+        "Seconds without a sign of life from its run process after which a run is taken for hung. "
+        "An environment that hangs in a step is no such case: its process lives.",
         gt=0,
         le=10**6,
     )

@@ -73,7 +73,8 @@ def test_no_gate_believes_a_report_from_elsewhere(there: Run, here: Orchestrator
     assert there.verdict == "passed"
     run = here.import_run(Path(there.path))
     assert (run.state, run.verdict) == (State.LOST, None)
-    assert run.reason == "trained; the final evaluation is still to be made"
+    by = f"by `rlctl resume {run.id}`"
+    assert run.reason == f"trained; the final evaluation is still to be made here, {by}"
     assert not any(model.validated for model in here.registry.of_run(run.id))
     kept = RunDir(Path(run.path)).report_file("final-elsewhere")
     assert kept.exists()

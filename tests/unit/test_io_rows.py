@@ -272,3 +272,11 @@ def test_arrays_in_either_order_of_memory_are_read(save: Any, order: Any, tmp_pa
     save(tmp_path / "in.npz", observation=np.asarray(OBSERVATIONS, order=order))
     table = read(tmp_path / "in.npz")
     np.testing.assert_array_equal(table["observation"], OBSERVATIONS)
+
+
+def test_who_leaves_the_mask_out_is_told_the_form_of_a_row(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("[1, 2]\n")
+    ports = (*PLAIN, Port(name="mask", dtype="bool", shape=(3,)))
+    with pytest.raises(BadInput, match="lacks the column 'mask'") as refused:
+        read(tmp_path / "in.jsonl", ports)
+    assert '{"observation": …, "mask": …}' in str(refused.value.hint)

@@ -56,7 +56,7 @@ def test_a_final_run_is_not_resumed(tmp_path: Path, returns: Sequence[float], st
     made = orchestrator_with(tmp_path, trains_to(returns))
     run = made.launch(a_spec("gates.min_return=400")).run
     assert run.state is state
-    with pytest.raises(Conflict, match=f"has {state}, which is final"):
+    with pytest.raises(Conflict, match=f"is {state}, which is final"):
         made.resume(run.id)
     assert made.store.lease_of(run.id) is None
 

@@ -448,6 +448,13 @@ def test_a_long_queue_is_forecast_as_far_as_it_is_little_work() -> None:
     assert sorted(f.position for f in known) == list(range(1, len(known) + 1))
 
 
+def test_there_is_no_place_yet_while_runs_that_made_all_their_steps_are_evaluated() -> None:
+    done = at_work(0, sps=100.0, env_steps=1000, total_timesteps=1000)
+    found = forecast([waiting(1)], [done], Capacity(1, 512))["run-000001"]
+    assert found.wait_s == 1.0
+    assert found.sentence == "first in the queue; a place is expected in about 10 s"
+
+
 def test_a_forecast_reads_as_a_sentence() -> None:
     said = [
         Forecast(1, 0.0).sentence,

@@ -173,8 +173,8 @@ def disk(free_mb: int, needed_mb: int, home: str) -> Finding:
     detail = f"{free_mb:,} MiB free for {home!r}{needs}"
     fix = "Free some, or set RLCTL_HOME to a folder on another disk."
     if free_mb == 0:
-        detail = f"nothing can be written in {home!r}: that disk has no room"
-        return Finding("disk", "fail", detail, "Set RLCTL_HOME to a folder on another disk.")
+        detail = f"nothing can be written in {home!r}: its file system has no room for files"
+        return Finding("disk", "fail", detail, "Set RLCTL_HOME to a folder on a disk with room.")
     if needed_mb:
         fix += " A smaller checkpoint.keep_last needs less."
     if needed_mb > free_mb:

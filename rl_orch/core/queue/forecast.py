@@ -13,6 +13,9 @@ from statistics import median
 from rl_orch.core.queue.scheduler import Capacity, Claim, choose, in_line
 from rl_orch.records import Run
 
+MOMENT_S = 1.0
+"""What a run still takes that has made all of its steps, and is evaluated."""
+
 LOOKED_AT = 200
 """Waiting runs whose start is worked out; those behind them have a position only."""
 
@@ -86,10 +89,12 @@ def _starts(
 
 
 def _lasts(run: Run, speeds: Sequence[Run]) -> float:
-    """Seconds until the run's last step; infinite where nothing tells of its speed."""
+    """Seconds until the run ends, by its last step and at least a moment, since it has its place
+    till then; infinite where nothing tells of its speed."""
     alike = [other for other in speeds if (other.env, other.algo) == (run.env, run.algo)]
     sps = run.sps or median([other.sps or 0.0 for other in alike or speeds] or [0.0])
-    return max(0, run.total_timesteps - run.env_steps) / sps if sps else math.inf
+    steps = run.total_timesteps - run.env_steps
+    return max(MOMENT_S, steps / sps) if sps else math.inf
 
 
 def _about(seconds: float) -> str:

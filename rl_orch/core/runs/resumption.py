@@ -307,7 +307,7 @@ def refuse_final(run: Run, overrides: Sequence[str] = ()) -> None:
     if run.state not in FINAL or asks_for_more(overrides):
         return
     raise Conflict(
-        f"run {run.id} has {run.state}, which is final unless it is given a larger budget",
+        f"run {run.id} is {run.state}, which is final unless it is given a larger budget",
         hint=f"To train it further: rlctl resume {run.id} --extend STEPS; in a run of its own: "
         f"rlctl launch --from {run.id} --total-timesteps STEPS",
     )

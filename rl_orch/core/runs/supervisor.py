@@ -377,7 +377,8 @@ class Supervisor:
         elif best is None:
             self._become(State.FAILED, "training ended without an evaluated checkpoint")
         elif not self.may_start:
-            self._become(State.LOST, f"{why}; the final evaluation is still to be made")
+            still = f"still to be made here, by `rlctl resume {self.run.id}`"
+            self._become(State.LOST, f"{why}; the final evaluation is {still}")
         else:
             # If the row cannot be written now, the next tick finds no run process and begins one.
             self._process.forget()

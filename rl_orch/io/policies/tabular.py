@@ -30,6 +30,7 @@ PREFIX = "observation."
 OBSERVATION = "observation"
 FIRST = "first"
 MASK = "mask"
+MASKED = 'A row is {"observation": …, "mask": …}, with true or 1 for each action that is allowed.'
 BATCH = 1024
 MOST_UNPACKED = 4 << 30
 """Bytes of all arrays in an .npz file, or of a row group of a Parquet file, which are in memory at
@@ -94,7 +95,10 @@ def fitted(columns: Mapping[str, Any], ports: Sequence[Port], *, source: str, ro
             if name == FIRST:
                 continue
             given = ", ".join(sorted(columns)) or "none"
-            raise BadInput(f"{source} lacks the column {name!r}; it has: {given}")
+            raise BadInput(
+                f"{source} lacks the column {name!r}; it has: {given}",
+                hint=MASKED if name == MASK else None,
+            )
         table[name] = _column(named[name], port, source=source, row=row)
     counts = {name: len(values) for name, values in table.items()}
     if len({*counts.values()}) > 1:
