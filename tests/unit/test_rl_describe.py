@@ -94,9 +94,9 @@ def test_a_class_in_the_place_of_an_id_is_told_how_it_gets_one(
     (tmp_path / "their_classes.py").write_text(
         "import gymnasium\n"
         "class Plain(gymnasium.Env): pass\n"
-        "class Named(gymnasium.Env): pass\n"
+        "class Registered(gymnasium.Env): pass\n"
         "class Thing: pass\n"
-        "gymnasium.register('Elsewhere-v0', entry_point='their_classes:Named')\n"
+        "gymnasium.register('Elsewhere-v0', entry_point='their_classes:Registered')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
@@ -106,7 +106,7 @@ def test_a_class_in_the_place_of_an_id_is_told_how_it_gets_one(
         _, message, hint = refusal(written)
         assert message.endswith("Plain is a class of their_classes, and no id that is registered")
         assert hint == f"Add to their_classes: `{line}`, and write 'their_classes:Plain-v0'."
-    assert refusal("their_classes:Named")[2] == "Did you mean 'their_classes:Elsewhere-v0'?"
+    assert refusal("their_classes:Registered")[2] == "Did you mean 'their_classes:Elsewhere-v0'?"
     assert "registers none like it" in str(refusal("their_classes:Thing")[2])
 
 
