@@ -18,6 +18,7 @@ RlctlError                 exit 1  HTTP 500
 │   ├── TooLarge                   HTTP 413   more than a request may hold
 │   └── TooMany                    HTTP 429   more requests than one may make
 ├── RunFailed              exit 1  HTTP 500   a run that was waited for failed, or was lost
+├── TimedOut               exit 124 HTTP 504  what was waited for goes on
 ├── Unavailable            exit 1  HTTP 503   a part that is needed does not answer
 ├── Damaged                exit 1  HTTP 500   a stored file fails its digest or its format
 └── Diverged               exit 1  HTTP 500   training produced a number that is not finite
@@ -281,6 +282,14 @@ class RunFailed(RlctlError):
     """A run that was waited for failed, or was lost."""
 
     code = "run_failed"
+
+
+class TimedOut(RlctlError):
+    """What was waited for goes on, and was waited for as long as was asked."""
+
+    code = "timeout"
+    exit_code = 124
+    http_status = 504
 
 
 class Unavailable(RlctlError):

@@ -72,7 +72,8 @@ class WarmStartFit:
         if not self.misfits or (start.partial and self.taken):
             return
         raise BadInput(
-            f"the source, a policy of {start.spec.env.id}, does not fit: {_shown(self.misfits)}",
+            f"the source, a {start.spec.algo} policy of {start.spec.env.id}, does not fit: "
+            f"{_shown(self.misfits)}",
             path="start.from",
             hint=hint if self.taken else None,
         )

@@ -262,7 +262,8 @@ IN_FILES = [
 ON_THE_COMMAND_LINE = [
     typed("an unknown group in an override", "trian.lr=1", "trian.lr", "a spec has",
           near="train.lr"),
-    typed("an override without =", "train.lr", "'train.lr' is not und", "group.option=value"),
+    typed("an override without =", "train.lr", "train.lr is no override", "train.lr=VALUE"),
+    typed("a word that is no override", "nosuch", "'nosuch' is not und", "group.option=value"),
     typed("a sweep in an override", "train.lr=1,2", "'train.lr=1,2'", "a run takes one"),
     typed("a wrong value in an override", "train.gamma=2", "train.gamma", "2", "(0, 1]"),
     typed("a wrong value in a flag", "--gamma 2", "train.gamma", "2 (from --gamma)", "(0, 1]"),

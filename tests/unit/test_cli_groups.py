@@ -616,7 +616,10 @@ def test_several_are_waited_for_and_shown_and_the_worst_code_is_that_of_all(
 def test_wait_gives_up_on_a_group_after_the_timeout(rlctl: Rlctl, tmp_path: Path) -> None:
     waiting_group(tmp_path)
     ran = rlctl("wait", "g", "--timeout", "0")
-    assert ran.code == 1
+    assert ran.code == 124
+    assert (
+        json.loads(rlctl("wait", "g", "--timeout", "0", "--json").out)["error"]["code"] == "timeout"
+    )
     assert "is still queued" in ran.err
 
 

@@ -501,7 +501,7 @@ def test_watch_shows_what_is_under_way_until_it_has_ended(
 def test_wait_shows_progress_and_gives_up_in_time(rlctl: Rlctl, home: Path) -> None:
     run = Orchestrator(home, FakeRunner(trains_to([1.0]))).submit(a_spec("name=late")).runs[0]
     ran = rlctl("wait", "late", "--timeout", "0")
-    assert ran.code == 1
+    assert ran.code == 124
     assert f"{run.id}  0/{run.total_timesteps:,}  queued: no service is up" in ran.err
     quiet = rlctl("wait", "late", "--timeout", "0", "--quiet").err.splitlines()
     assert quiet == [f"error: run {run.id} is still queued after 0 s"]

@@ -99,6 +99,19 @@ def test_a_run_that_went_on_without_its_replay_buffer_can_be_gone_on_with(
     assert (more.env_steps, more.attempt, more.resume) == (576, 3, "approximate")
 
 
+def test_a_budget_that_was_set_counts_no_more_once_a_larger_one_is_asked_for(
+    here: Orchestrator,
+) -> None:
+    """Also where it is not gone on with exactly."""
+    run = trained(here, SHORT, algorithm="sac")
+    options = {"train.total_timesteps": [192, 256]}
+    note = {"attempt": 1, "at": 0.0, "step": 64, "env_steps": 64, "set": options}
+    RunDir.of(run).note_changes([note])
+    more = here.resume(run.id, overrides=[LONG], approximate=True).run
+    assert (more.total_timesteps, more.env_steps) == (384, 384)
+    assert here.show(run.id).changes[-1]["set"] == {"train.total_timesteps": [256, 384]}
+
+
 def test_a_final_end_stays_final_without_a_larger_budget(here: Orchestrator) -> None:
     run = trained(here, SHORT, *LOOSE)
     for overrides in ([], ["name=other"]):

@@ -4,11 +4,13 @@ import os
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import av
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 from rl_orch.errors import BadInput, RlctlError
 from rl_orch.records.tasks import Recorded
@@ -110,6 +112,13 @@ def test_an_environment_that_has_no_pictures_is_refused() -> None:
     spec = Spec.model_validate({"env": {"id": "tests.learning.known_envs:Dice-v0"}})
     with pytest.raises(BadInput, match="cannot be shown"):
         rendered(spec, "rgb_array").reset()
+
+
+def test_who_shows_an_environment_that_takes_no_render_mode_is_told_what_it_needs() -> None:
+    gymnasium.register("Unshown-v0", entry_point=cast(Any, lambda: CartPoleEnv()))
+    with pytest.raises(BadInput, match="cannot be shown") as refused:
+        rendered(Spec.model_validate({"env": {"id": "Unshown-v0"}}), "rgb_array")
+    assert "metadata" in str(refused.value.hint)
 
 
 @pytest.fixture

@@ -34,6 +34,14 @@ def test_the_speed_is_that_of_all_of_training_not_of_the_last_rollout() -> None:
     assert seen.sps == pytest.approx(200 / 3.0, abs=0.1)
 
 
+def test_a_budget_that_was_set_counts_in_its_attempt_and_the_row_has_it_for_the_next() -> None:
+    options = {"train.total_timesteps": [900, 300]}
+    seen = Progress().after(an_event(EventKind.STATE, "set", 100, set=options))
+    assert seen.columns["total_timesteps"] == 300
+    seen = seen.after(an_event(EventKind.STATE, "started", 100))
+    assert "total_timesteps" not in seen.columns
+
+
 def test_an_attempt_that_goes_on_from_a_step_counts_from_there() -> None:
     seen = Progress().after(an_event(EventKind.METRIC, "losses/x", 900, 1.0))
     seen = seen.after(an_event(EventKind.STATE, "started", 500))

@@ -1,5 +1,6 @@
 """`rlctl resume`: go on with a run, or a group of them, that has not come to a final end."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from rl_orch.cli.views.subjects import SubjectArgument, find_only
 from rl_orch.cli.views.text import counted
 from rl_orch.core.runs.state import resumable_states
 from rl_orch.errors import BadInput
+from rl_orch.records import Run
 from rl_orch.spec.aliases import PRODUCT
 from rl_orch.spec.spelling import whole
 
@@ -84,7 +86,7 @@ def command(
     states = resumable_states(overrides)
     meant = line.ask(lambda known: find_only(known, run, states=states, ask=not json))
     if extend is not None:
-        _refuse_no_more(max(run.total_timesteps for run in meant.runs), extend)
+        _refuse_no_more(meant.runs, extend)
     if not line.connected.serves and not detach:
         here = line.connected
         if meant.group is None:
@@ -98,14 +100,16 @@ def command(
     return attached(line, submission, options)
 
 
-def _refuse_no_more(budget: int, extend: str) -> None:
+def _refuse_no_more(runs: Sequence[Run], extend: str) -> None:
     """Raise if what is asked for is no larger budget: some mean so many steps more by it."""
-    steps = whole(extend)
-    if isinstance(steps, int) and steps <= budget:
-        raise BadInput(
-            f"--extend is {steps:,}, which is the whole budget from then on; it is {budget:,} "
-            "already",
-            path=PRODUCT,
-            hint=f"For {counted(steps, 'step')} more: --extend {budget + steps}; for a smaller "
-            f"budget: {PRODUCT}={steps}",
-        )
+    steps, budget = whole(extend), max(run.total_timesteps for run in runs)
+    if not isinstance(steps, int) or steps > budget:
+        return
+    hint = f"For {counted(steps, 'step')} more: --extend {budget + steps}"
+    if steps > max(run.env_steps for run in runs):
+        hint += f"; for a smaller budget: {PRODUCT}={steps}"
+    raise BadInput(
+        f"--extend is {steps:,}, which is the whole budget from then on; it is {budget:,} already",
+        path=PRODUCT,
+        hint=hint,
+    )

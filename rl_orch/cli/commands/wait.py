@@ -16,7 +16,7 @@ from rl_orch.cli.views import subjects
 from rl_orch.cli.views.subjects import SubjectsArgument
 from rl_orch.core.runs.groups import folded_state
 from rl_orch.core.runs.state import EXIT_CODES
-from rl_orch.errors import RlctlError
+from rl_orch.errors import TimedOut
 from rl_orch.records import Run
 
 
@@ -34,8 +34,9 @@ def command(
 
     Their progress is shown on standard error, as `rlctl watch` does.
     A group has ended once all of its runs have. The code of several runs, of a group or named, is 1
-    if any failed or was lost, else 4 if any was stopped, else 3 if any was rejected, else 0. A
-    service that is started anew in the meantime is waited for.
+    if any failed or was lost, else 4 if any was stopped, else 3 if any was rejected, else 0; and
+    124 if one is still at work when --timeout is over. A service that is started anew in the
+    meantime is waited for.
     """
     line = target.retrying(reading=True)
     meant = line.ask(lambda connected: subjects.find_all(connected, runs))
@@ -58,7 +59,7 @@ def _wait(
         late = timeout_s is not None and time.monotonic() - started > timeout_s
         for run in seen if late else ():
             if run.active:
-                raise RlctlError(f"run {run.id} is still {run.state} after {timeout_s:g} s")
+                raise TimedOut(f"run {run.id} is still {run.state} after {timeout_s:g} s")
 
     if any(run.active for run in runs.values()):
         with watching(quiet=quiet, several=len(runs) > 1) as view:

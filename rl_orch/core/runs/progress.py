@@ -59,7 +59,8 @@ class Progress:
                 return seen._paced(event)
             case EventKind.STATE, "started":
                 at = event.step
-                return replace(seen, env_steps=at, paced_steps=at, started=True, ended=None)
+                seen = replace(seen, started=True, ended=None, budget=None)
+                return replace(seen, env_steps=at, paced_steps=at)
             case EventKind.STATE, "ended":
                 return replace(seen, ended=event)
             case EventKind.STATE, "clock" if event.value in CLOCK_UNITS:

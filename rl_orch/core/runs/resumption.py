@@ -222,7 +222,7 @@ def requeued(
         there = spec.changed({"start.from": None}) if begun else spec
         check(there, directory.module_path())
     if changes or reasons:
-        note: dict[str, Any] = {"approximate": reasons, "step": run.env_steps} if reasons else {}
+        note: dict[str, Any] = {"approximate": reasons, "at_step": run.env_steps} if reasons else {}
         note |= {} if early is None else {"past_end": True}
         _note(directory, spec, changes, attempt=run.attempt + 1, more=note)
     if final:
@@ -250,10 +250,11 @@ def changed_spec(run: Run, overrides: Sequence[str]) -> tuple[Spec, dict[str, An
         return spec, {}
     changed = resolve(spec.model_dump(mode="json"), overrides=overrides)
     refuse_pending(changed)
-    changes = differences([spec, changed])
+    set_before = directory.spec_before()
+    asked_for = resolve(set_before.model_dump(mode="json"), overrides=overrides)
+    changes = differences([set_before, asked_for])
     for path, (before, after) in changes.items():
         if not any(path == word or path.startswith(f"{word}.") for word in CHANGEABLE):
-            before = value_at(directory.spec_before(), path)
             live = f"Resume it, then: rlctl set {run.id} {path}={after}"
             raise BadInput(
                 f"{path} is {before!r} and cannot become {after!r}; a resumed run may only change "

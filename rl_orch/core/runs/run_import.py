@@ -189,6 +189,7 @@ def run_in(directory: RunDir) -> Run:
         group_size=_group_size(facts) if group else None,
         tags=directory.tags(),
         note=directory.note(),
+        total_timesteps=directory.spec_before().train.total_timesteps,
         **_relation(facts),
         clock=facts["clock"] if facts.get("clock") in CLOCK_UNITS else "env_steps",
     )

@@ -19,6 +19,11 @@ Show = Callable[[NDArray[np.uint8]], None]
 
 Environment = gymnasium.Env[Any, Any]
 FPS = 30
+SHOWABLE = (
+    "Its constructor has to take render_mode; it lists the modes that it knows in "
+    'metadata["render_modes"], and draws in render().'
+)
+"""What an environment needs to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,9 @@ def rendered(spec: Spec, mode: str) -> Environment:
         )
     except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
         raise BadInput(
-            f"{spec.env.id} cannot be shown with render_mode={mode!r}: {error}", path="env.id"
+            f"{spec.env.id} cannot be shown with render_mode={mode!r}: {error}",
+            path="env.id",
+            hint=SHOWABLE if "argument 'render_mode'" in str(error) else None,
         ) from None
     return wrapped(made, spec)
 

@@ -127,7 +127,7 @@ def find(directory: RunDir, attempt: int) -> ResumePoint:
     _refuse_old_format(checkpoint)
     sealed = checkpoint.document["meta"]["report"]
     report = None if sealed is None else EvalReport.model_validate(sealed)
-    ended = [note for note in extended if checkpoint.step <= note["step"]]
+    ended = [note for note in extended if checkpoint.step <= note["at_step"]]
     doubts = tuple(str(why) for note in ended for why in note["approximate"])
     gone = catalog.replay_let_go(newest.path)
     past_end = any(note.get("past_end") for note in ended)
