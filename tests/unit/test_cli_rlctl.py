@@ -280,7 +280,7 @@ def test_many_problems_take_five_lines_and_name_every_path(rlctl: Rlctl) -> None
 def test_every_error_has_a_code_of_its_own_and_an_exit_code() -> None:
     kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, RlctlError)]
     assert len({kind.code for kind in kinds}) == len(kinds)
-    assert {kind.exit_code for kind in kinds} == {1, 2, 3}
+    assert {kind.exit_code for kind in kinds} == {1, 2, 3, 124}
 
 
 def test_what_others_wrote_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
